@@ -24,6 +24,7 @@ from sightline.errors import (
 from sightline.models.jran import JRANConfig
 from sightline.models.r2m import R2MConfig
 from sightline.models.scan import POSSCANConfig
+from sightline.models.scene_trans import SceneTransConfig
 from sightline.models.updown import UpDownConfig
 from sightline.scene import Scene
 from sightline.text.vocabulary import Vocabulary
@@ -278,6 +279,8 @@ def test_nouns_are_marked_only_where_somebody_looks(root):
 def test_what_is_read_of_scenes_follows_from_model_and_objectives():
     assert needs_of(UPDOWN) == ("regions",)
     assert needs_of(R2MConfig()) == ("concepts",)
+    assert needs_of(SceneTransConfig()) == ("regions", "boxes", "grid")
+    assert needs_of(SceneTransConfig(concepts=3)) == ("regions", "boxes", "grid", "names")
     assert needs_of(R2MConfig(), [Stage(R2MImageConfig())]) == ("concepts", "vector")
 
 

@@ -9,6 +9,7 @@ from sightline.errors import CountError, MissingPartError
 from sightline.scene import Concept, Scene
 from sightline.text.vocabulary import Vocabulary
 from sightline.training.tensor_tables import Pool, SceneStream, SceneTable, TextTable
+from sightline.vision.concept_tokens import token_names
 
 WORDS = Vocabulary(["a", "dog", "runs", "home"])
 SENTENCES = [["a", "dog"], ["a", "dog", "runs", "home"], ["home"], ["a", "cat", "runs"]]
@@ -65,6 +66,15 @@ def test_only_the_needed_parts_are_kept_and_boxes_come_with_regions():
     assert (vector.boxes, vector.scores, vector.regions) == (None, None, None)
     concepts = SceneTable.build(SCENES, ("concepts",), WORDS).batch(torch.tensor([0, 1]))
     assert concepts.concepts.tolist() == [[WORDS.id("dog")]] * 2
+
+
+def test_names_come_from_the_concepts_of_a_store():
+    names = SceneTable.build(SCENES, ("regions", "names")).batch(torch.tensor([1])).names
+    assert [token_names()[place] for place in names[0].tolist() if place >= 0] == ["dog", "zebra"]
+    streamed = SceneStream(SOURCE.__getitem__, IDS, ("regions", "names")).batch(torch.tensor([1]))
+    assert torch.equal(streamed.names, names)
+    assert streamed.name_scores[0, :2].tolist() == [[0.0, pytest.approx(0.9)], [0.0, 0.5]]
+    assert SceneTable.build(SCENES, ("regions",)).batch(torch.tensor([1])).names is None
 
 
 def test_a_stream_gives_the_batches_of_a_table():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from sightline.batch import SceneBatch
+from sightline.scene import Concept, Scene
 from sightline.vision.concept_names import CLASSES, concept_names, imagenet_classes
 from sightline.vision.concept_tokens import (
     AHEAD,
@@ -13,8 +15,10 @@ from sightline.vision.concept_tokens import (
     concept_tokens,
     hedged_probabilities,
     imagenet_forest,
+    stored_names,
     token_names,
 )
+from sightline.vision.detector import Detector, DetectorConfig
 
 KINDS = len(concept_names())
 PLACE = {name: place for place, name in enumerate(token_names())}
@@ -73,3 +77,25 @@ def test_many_names_of_regions_do_not_push_imagenets_out():
     assert tokens["names"].shape == (1, MOST)
     assert AHEAD > 0
     assert PLACE["lighthouse"] in tokens["names"][0].tolist()
+
+
+def test_names_of_a_store_are_those_that_vision_gave():
+    torch.manual_seed(0)
+    sure, boxes, logits = torch.rand(3, 4, KINDS) ** 40, torch.rand(3, 4, 4).sort(-1).values, torch.zeros(3, CLASSES)
+    logits[0], logits[1] = logits_of("leopard"), logits_of("zebra")
+    seen = concept_tokens(sure, boxes, logits)
+    detector = Detector(DetectorConfig(names=concept_names(), imagenet=True))
+    concepts = detector.concepts(SceneBatch(("0", "1", "2"), **seen))
+    stored = stored_names([Scene(str(number), concepts=own) for number, own in enumerate(concepts)])
+    assert torch.equal(stored["names"], seen["names"])
+    assert torch.equal(stored["name_boxes"], seen["name_boxes"])
+    both = (seen["name_scores"] > 0).all(2)  # a store keeps the higher one, as that of the region
+    assert torch.equal(stored["name_scores"][~both], seen["name_scores"][~both])
+    assert torch.equal(stored["name_scores"].amax(2), seen["name_scores"].amax(2))
+
+
+def test_a_store_without_names_or_with_those_of_others_gives_none():
+    stored = stored_names([Scene("1"), Scene("2", concepts=(Concept("doorknob thing"), Concept("dog", 0.5)))])
+    assert (stored["names"] == -1).sum(1).tolist() == [MOST, MOST - 1]
+    assert stored["names"][1, 0] == PLACE["dog"]
+    assert stored["name_scores"][1, 0].tolist() == [0.0, 0.5]  # without a box it is the whole photo's

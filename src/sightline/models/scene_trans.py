@@ -176,7 +176,7 @@ class SceneTrans(TransformerCaptioner):
             features = scenes.part("grid", by=NAME, width=self.config.grid_width)
             parts.append(self.grid(features, scenes.cell_boxes(NAME)))  # (B, L, d)
             masks.append(scenes.mask("grid"))
-        if self.names is not None and scenes.names is not None:  # scenes of a store have none
+        if self.names is not None and scenes.names is not None:  # features of others have none
             rows, words = self.names(scenes, self.embedding)
             parts.append(rows)  # (B, 2 k, d)
             masks.append(words != PAD)

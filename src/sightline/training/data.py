@@ -19,6 +19,7 @@ from sightline.errors import ConfigError, plural
 from sightline.files import fingerprint
 from sightline.models.model_configs import ModelConfig
 from sightline.models.scan import POSSCANConfig
+from sightline.models.scene_trans import SceneTransConfig
 from sightline.text.vocabulary import SPECIALS, Rule, Vocabulary
 from sightline.text.vocabulary import rule as named_rule
 from sightline.training.data_config import DataConfig
@@ -132,6 +133,8 @@ def build_data(
 def needs_of(model: ModelConfig, stages: Sequence[Stage] = ()) -> tuple[str, ...]:
     """The scene parts that the model and its objectives read."""
     needs = outline(model, len(SPECIALS)).needs
+    if isinstance(model, SceneTransConfig) and model.concepts:
+        needs = (*needs, "names")
     return tuple(dict.fromkeys((*needs, *(part for stage in stages for part in READ_BY.get(stage.objective.kind, ())))))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from sightline.batch import SceneBatch, TextBatch
 from sightline.errors import ConfigError, CountError
 from sightline.scene import Scene
 from sightline.text.vocabulary import PAD, Vocabulary
+from sightline.vision.concept_tokens import stored_names
 
 Mark = Callable[[Sequence[Sequence[str]]], Sequence[Sequence[bool]]]
 PARTS = ("regions", "boxes", "scores", "grid", "vector")
@@ -41,7 +42,7 @@ class SceneTable:
         cls, scenes: Iterable[Scene], needs: Sequence[str] = (), vocabulary: Vocabulary | None = None
     ) -> SceneTable:
         """Collate all scenes, with only the parts in `needs` (boxes and scores come with regions)."""
-        return cls(SceneBatch.collate([_only(scene, parts_of(needs)) for scene in scenes], vocabulary, needs))
+        return cls(collate([_only(scene, parts_of(needs)) for scene in scenes], vocabulary, needs))
 
     def __len__(self) -> int:
         return len(self.scenes) // self.views
@@ -73,7 +74,7 @@ class SceneStream:
 
     def batch(self, rows: Tensor) -> SceneBatch:
         scenes = [_only(self.read(self.ids[row]), parts_of(self.needs)) for row in rows.tolist()]
-        return SceneBatch.collate(scenes, self.vocabulary, self.needs).to("cpu", torch.float32)
+        return collate(scenes, self.vocabulary, self.needs).to("cpu", torch.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +143,16 @@ class Pool:
         return self.texts, torch.from_numpy(self.first)
 
 
+def collate(scenes: Sequence[Scene], vocabulary: Vocabulary | None, needs: Sequence[str]) -> SceneBatch:
+    """`SceneBatch.collate`; where a model needs `names`, they are read from concepts, and a scene may have none."""
+    batch = SceneBatch.collate(scenes, vocabulary, [part for part in needs if part != "names"])
+    names: dict[str, Any] = stored_names(scenes) if "names" in needs else {}
+    return replace(batch, **names)
+
+
 def parts_of(needs: Sequence[str]) -> set[str]:
-    """What is kept of a scene for a model that reads `needs`: boxes and scores come with regions."""
-    return {*needs, *(("boxes", "scores") if "regions" in needs else ())}
+    """What is kept of a scene for a model that reads `needs`: boxes and scores come with regions, names as concepts."""
+    return {*needs, *(("boxes", "scores") if "regions" in needs else ()), *(("concepts",) if "names" in needs else ())}
 
 
 def _only(scene: Scene, keep: set[str]) -> Scene:

@@ -11,12 +11,14 @@ recognition": they choose by expected information; a threshold says how often a 
 """
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from sightline.scene import Scene
 from sightline.vision.concept_names import concept_names, imagenet_classes
 
 MOST = 8  # names of a photo that are read
@@ -67,10 +69,14 @@ def token_names() -> tuple[str, ...]:
 
 
 @cache
+def _place_of_name() -> dict[str, int]:
+    return {name: number for number, name in enumerate(token_names())}
+
+
+@cache
 def _places() -> Tensor:
     """(N,) where each name of `imagenet_forest` stands in `token_names`."""
-    place = {name: number for number, name in enumerate(token_names())}
-    return torch.tensor([place[chain[0]] for chain in imagenet_forest().chains])
+    return torch.tensor([_place_of_name()[chain[0]] for chain in imagenet_forest().chains])
 
 
 def name_probabilities(logits: Tensor, temperature: float = TEMPERATURE) -> Tensor:
@@ -127,3 +133,23 @@ def concept_tokens(sure: Tensor, boxes: Tensor, logits: Tensor) -> dict[str, Ten
         "name_scores": scores.gather(1, names[..., None].expand(-1, -1, 2)),
         "name_boxes": torch.where(of_region[..., None], region_boxes, whole_photo),
     }
+
+
+def stored_names(scenes: Sequence[Scene]) -> dict[str, Tensor]:
+    """The same parts of a `SceneBatch` for scenes from a feature store, read from their concepts.
+
+    A concept has one score: that of the region whose box it has, else ImageNet's. Of a name that both gave, the lower
+    score is lost. Concepts that are not among `token_names` are left out.
+    """
+    place = _place_of_name()
+    names = torch.full((len(scenes), MOST), -1)
+    scores = torch.zeros(len(scenes), MOST, 2)
+    boxes = torch.tensor([0.0, 0.0, 1.0, 1.0]).repeat(len(scenes), MOST, 1)
+    for row, scene in enumerate(scenes):
+        known = [concept for concept in scene.concepts if concept.name in place]
+        for column, concept in enumerate(known[:MOST]):
+            names[row, column] = place[concept.name]
+            scores[row, column, int(concept.box is None)] = concept.score
+            if concept.box is not None:
+                boxes[row, column] = torch.tensor(concept.box)
+    return {"names": names, "name_scores": scores, "name_boxes": boxes}

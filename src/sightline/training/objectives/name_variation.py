@@ -8,6 +8,7 @@ kind. In half of these photos the old name stays as a decoy, as what a region is
 alone: so it is outside the photos that regions learned their names from.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,6 +24,8 @@ from sightline.vision.concept_names import name_senses
 from sightline.vision.concept_tokens import imagenet_forest
 
 FEWEST = 4  # names of a kind, below which there is little to choose from
+# WordNet's word for tools, containers and devices: the kind of rackets, suitcases and others whose own has few names
+INSTRUMENTALITY = "instrumentality"
 PERSON = "person"  # whose kinds are not mistaken for each other: a name says less of people than a photo does
 DECOYS = 0.5  # of renamed photos keep the old name too
 LEAST_SURE = 0.4  # times the old name's score is how sure a decoy is at least
@@ -130,7 +133,11 @@ class NameVariation(nn.Module):
 
 
 def kinds_of(names: Sequence[str]) -> list[str]:
-    """The subject that each name is a kind of (animal, vehicle, food …); "" where it is none of ImageNet's."""
+    """The subject of ImageNet that each name is a kind of (animal, vehicle, food …).
+
+    Where a subject has fewer than `FEWEST` names, or there is none, a thing is of the kind `INSTRUMENTALITY` if it is
+    one, so that it is renamed too: the captioner learns to copy what names become. Others keep theirs, or have "".
+    """
     subject = {chain[0]: chain[-1] for chain in imagenet_forest().chains}
     tops = [top for top in dict.fromkeys(subject.values()) if wordnet.has(top, "n")]
     synset_of = {top: wordnet.senses(top, "n")[0] for top in tops}
@@ -140,7 +147,17 @@ def kinds_of(names: Sequence[str]) -> list[str]:
         shared = frozenset.intersection(*ancestors) if ancestors else frozenset()
         above = (top for top, synset in synset_of.items() if synset in shared)
         kinds_by_name.append(subject.get(name) or next(above, ""))
-    return kinds_by_name
+    sizes, top = Counter(kinds_by_name), wordnet.senses(INSTRUMENTALITY, "n")[2]
+    return [
+        INSTRUMENTALITY if (not kind or sizes[kind] < FEWEST) and _is_a(name, top) else kind
+        for name, kind in zip(names, kinds_by_name, strict=True)
+    ]
+
+
+def _is_a(name: str, synset: int) -> bool:
+    """True where all that a name can mean is a kind of `synset`."""
+    senses = name_senses(name)
+    return bool(senses) and all(synset in wordnet.ancestors(sense) for sense, _ in senses)
 
 
 def _plural(name: str, vocabulary: Vocabulary) -> int:
