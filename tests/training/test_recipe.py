@@ -27,7 +27,7 @@ PAPERS = {
     "pos-scan": ["fig-3", "fig-3-detector", "table-1", "table-2", "table-3", "table-4"],
     "contrastive": ["flickr8k", "table-1", "table-4", "table-5", "table-6"],
     "vsrn": ["table-1", "table-2", "table-3", "table-4", "table-5"],
-    "jran": ["fig-5", "flickr8k", "table-1", "table-2", "table-3", "table-4"],
+    "jran": ["coco-30k", "fig-5", "flickr8k", "table-1", "table-2", "table-3", "table-4"],
 }
 ADDRESSES = [address for paper in PAPERS for address in choose(paper)]
 ROWS = {row.address: row for row in plan(ADDRESSES)}

@@ -29,8 +29,6 @@ SIZE, RATE = 64, 2e-3
 def small(row: Row) -> Row:
     """The row with tiny pictures, tiny models and few steps; what it freezes stays frozen."""
     recipe, vision = tiny(row.recipe), row.recipe.vision
-    assert isinstance(vision, Detect)
-    weights = vision.weights if vision.weights.startswith("recipe:") else "random"
     stages = {}
     for name, stage in recipe.stages.items():
         if stage is None:
@@ -41,8 +39,11 @@ def small(row: Row) -> Row:
             objective = replace(objective, size=0, boxed=min(objective.boxed, 2), imagenet=0.0, imagenet_cells=0.0)
         optimiser = replace(stage.optimiser, lr=RATE, lrs={part: RATE if rate else 0.0 for part, rate in given.items()})
         stages[name] = replace(stage, objective=objective, optimiser=optimiser, precision="float32")
-    model = replace(recipe.model, region_width=512, grid_width=1280)
-    vision = replace(vision, variant="lite0", size=SIZE, boxes=4, weights=weights)
+    model = recipe.model
+    if isinstance(vision, Detect):  # others read the features of `write_data`
+        weights = vision.weights if vision.weights.startswith("recipe:") else "random"
+        model = replace(model, region_width=512, grid_width=1280)
+        vision = replace(vision, variant="lite0", size=SIZE, boxes=4, weights=weights)
     start = "" if recipe.start.endswith(".safetensors") else recipe.start  # those are made of the shipped file
     return replace(row, recipe=replace(recipe, model=model, vision=vision, stages=stages, start=start))
 
