@@ -119,6 +119,20 @@ def test_a_change_counts_for_the_rows_that_have_its_key(world):
             plan(choose("paper", folder=recipes), [change], recipes)
 
 
+def test_a_change_may_be_for_one_row_alone(world):
+    recipes = world[0]
+    changes = ["seed=9", "one:seed=4", "first:model.hidden_size=4"]
+    rows = {row.name: row for row in plan(choose("paper", folder=recipes), changes, recipes)}
+    assert (rows["one"].recipe.seed, rows["two"].recipe.seed) == (4, 9)
+    assert rows["first"].recipe.model.hidden_size == 4
+    assert rows["first"].changes == ("seed=9", "model.hidden_size=4")  # as they stand in its record
+    assert not any("hidden_size" in change for name, row in rows.items() if name != "first" for change in row.changes)
+    with pytest.raises(ConfigError, match=r"'three:seed=4' is for a row that is not run.*first"):
+        plan(choose("paper", folder=recipes), ["three:seed=4"], recipes)
+    with pytest.raises(ConfigError, match=r"no row has the key of 'one:model\.heads=2'"):
+        plan(choose("paper", folder=recipes), ["one:model.heads=2"], recipes)
+
+
 def test_rows_in_a_circle_and_missing_tables_are_refused(tmp_path):
     recipes = write_tables(tmp_path)
     path = recipes / "paper" / "table-1.yaml"

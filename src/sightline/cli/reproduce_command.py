@@ -50,7 +50,8 @@ def reproduce(
 
     Args:
         paper: r2m, pos-scan, contrastive (or cl), vsrn or jran; `default` is the shipped model.
-        settings: changes such as data.max_photos=100 seed=1; each counts for the rows that have its key.
+        settings: changes such as data.max_photos=100 seed=1; each counts for the rows that have its key, and
+            line-6:seed=1 for that row alone.
         table: 1, 2, …, or fig-3; by default all of the paper.
         rows: names of rows; by default all.
         seeds: each is added to the seed of a row's recipe, and the row is run with it.

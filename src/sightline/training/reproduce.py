@@ -108,7 +108,10 @@ def choose(paper: str, table: str = "", rows: Sequence[str] = (), folder: Path =
 
 
 def plan(chosen: Sequence[str], changes: Sequence[str] = (), folder: Path = SHIPPED) -> list[Row]:
-    """The chosen rows and all that they need, each after its needs. A change counts for the rows that have its key."""
+    """The chosen rows and all that they need, each after its needs.
+
+    A change counts for the rows that have its key; ROW:KEY=VALUE for rows of that name alone.
+    """
     ordered: dict[str, Row] = {}
     used: set[str] = set()
     rows_of = cache(read_rows)  # each file is read once
@@ -119,8 +122,10 @@ def plan(chosen: Sequence[str], changes: Sequence[str] = (), folder: Path = SHIP
             raise ConfigError(f"rows need each other in a circle: {' → '.join((*path, address))}")
         if address in ordered:
             return
-        row = _read_row(address, changes, folder, rows_of)
-        used.update(row.changes)
+        name = address.partition("#")[2]
+        meant = {change: text for change in changes if (text := _meant_for(name, change))}
+        row = _read_row(address, tuple(meant.values()), folder, rows_of)
+        used.update(change for change, text in meant.items() if text in row.changes)
         for need in row.needs:
             visit(need, (*path, address))
         ordered[address] = row
@@ -129,10 +134,21 @@ def plan(chosen: Sequence[str], changes: Sequence[str] = (), folder: Path = SHIP
         visit(address, ())
     for change in changes:
         if change not in used:
-            new = [RENAMED[part] for part in change.partition("=")[0].split(".") if part in RENAMED]
+            row_name, _, key = change.partition("=")[0].rpartition(":")
+            names = [row.name for row in ordered.values()]
+            if row_name and row_name not in names:
+                raise ConfigError(f"{change!r} is for a row that is not run", fix=f"choose from {', '.join(names)}")
+            new = [RENAMED[part] for part in key.split(".") if part in RENAMED]
             hint = f"it is called `{new[0]}` now; " if new else ""
             raise ConfigError(f"no row has the key of {change!r}", fix=f"{hint}a recipe.yaml of a run shows all keys")
     return list(ordered.values())
+
+
+def _meant_for(name: str, change: str) -> str:
+    """A change as key=value where it is meant for the row `name`; "" where it is for another one."""
+    key, equals, value = change.partition("=")
+    row, colon, key = key.rpartition(":")
+    return "" if colon and row != name else f"{key}{equals}{value}"
 
 
 def _read_row(address: str, changes: Sequence[str], folder: Path, rows_of: Callable[[Path], Rows]) -> Row:
