@@ -74,6 +74,7 @@ PARTS: dict[str, tuple[Benchmark, ...]] = {
         Benchmark("updown_training.py", records.training_step("Up-Down, cross-entropy"), quick="--images 4 --steps 1"),
         Benchmark("scst_step.py", records.training_step("Up-Down, self-critical"), quick="--images 2 --steps 1"),
         Benchmark("jran_cost.py", records.jran_cost, quick="--images 2 --steps 1"),
+        Benchmark("attention_gradients.py", records.attention_gradients, quick="--images 2 --repeats 1"),
         Benchmark("r2m_training.py", records.r2m_training, quick="--images 2000 --share 0.0001"),
     ),
     "matching": (

@@ -162,6 +162,13 @@ def jran_cost(report: Report) -> Iterator[Record]:
         yield Record(f"training step of {ours}", times[ours], times[peer], "ms", peer)
 
 
+def attention_gradients(report: Report) -> Iterator[Record]:
+    """Attention forwards and backwards; the peer is PyTorch's."""
+    for row in report["rows"]:
+        name = f"attention with gradients, {row['attention']}, {row['precision']}, {report['device']}"
+        yield Record(name, row["ours_ms"], row["PyTorch_ms"], "ms", "PyTorch's attention")
+
+
 def r2m_training(report: Report) -> Iterator[Record]:
     """R²M whole, beside the paper's time."""
     ours, peer = report["all steps, minutes"], report["paper, minutes"]

@@ -26,6 +26,7 @@ from sightline.models.transformer_decoder import (
     DecoderLayer,
     MultiHeadAttention,
     SelfAttention,
+    attend,
     bias_of,
     positions,
 )
@@ -389,3 +390,23 @@ def test_the_defaults_are_those_of_fairseq():
 def test_bad_sizes_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         replace(SMALL, **changes)
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "seen", "bias"])
+def test_attention_in_bfloat16_is_pytorchs_forwards_and_backwards(mask):
+    torch.manual_seed(0)
+    parts = [torch.randn(3, 2, length, 4, requires_grad=True) for length in (5, 5, 5)]
+    half = [part.detach().bfloat16().requires_grad_() for part in parts]
+    seen = torch.rand(3, 1, 1, 5) < 0.6
+    seen[..., 0] = True
+    given = {"seen": seen, "bias": torch.randn(3, 1, 1, 5)}.get(mask)
+    expected = torch.nn.functional.scaled_dot_product_attention(*parts, given, is_causal=mask == "causal")
+    in_half = given.bfloat16() if mask == "bias" else given
+    found = attend(*half, in_half, causal=mask == "causal")
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, atol=0.03, rtol=0.03)
+    weights = torch.randn_like(expected)
+    (expected * weights).sum().backward()
+    (found.float() * weights).sum().backward()
+    for one, other in zip(half, parts, strict=True):
+        torch.testing.assert_close(one.grad.float(), other.grad, atol=0.06, rtol=0.06)

@@ -86,7 +86,7 @@ class MultiHeadAttention(nn.Module):
     def forward(self, rows: Tensor, offered: KeysValues, mask: Tensor | None = None) -> Tensor:
         """(B, m, d): each of rows (B, m, d) attends to the `offered` keys where `mask` is True, or with that bias."""
         queries = split_heads(self.query(rows), self.heads)
-        found: Tensor = self.output(join_heads(F.scaled_dot_product_attention(queries, *offered, attn_mask=mask)))
+        found: Tensor = self.output(join_heads(attend(queries, *offered, mask)))
         return found
 
     def with_weights(self, rows: Tensor, offered: KeysValues, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -95,6 +95,27 @@ class MultiHeadAttention(nn.Module):
         queries = split_heads(self.query(rows), self.heads) / math.sqrt(keys.shape[-1])
         weights = masked_softmax(queries @ keys.transpose(-1, -2), mask)  # (B, h, m, n)
         return self.output(join_heads(weights.to(values.dtype) @ values)), weights.mean(1)
+
+
+def attend(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, *, causal: bool = False
+) -> Tensor:
+    """What queries (B, h, m, d_h) find: the values (B, h, n, d_h), each weighed by the softmax of its key's product.
+
+    A boolean `mask` is True where a query sees a key, another one is added to the products; `causal` hides later keys.
+    This is PyTorch's own, but where gradients in bfloat16 are wanted on a CPU: there it takes three to five
+    times as long as the plain form (`benchmarks/attention_gradients.py`).
+    """
+    plain = queries.dtype == torch.bfloat16 and queries.device.type == "cpu" and torch.is_grad_enabled()
+    if not plain:
+        return F.scaled_dot_product_attention(queries, keys, values, mask, is_causal=causal)
+    scores = queries @ keys.mT / math.sqrt(keys.shape[-1])  # (B, h, m, n)
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, -torch.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return scores.softmax(-1, dtype=torch.float32).to(values.dtype) @ values
 
 
 class SelfAttention(nn.Module):
@@ -118,7 +139,7 @@ class SelfAttention(nn.Module):
         if past is not None:
             seen = torch.cat([past, seen], 1)
         keys, values = _keys_values(seen, self.heads)
-        found = F.scaled_dot_product_attention(split_heads(queries, self.heads), keys, values, bias, is_causal=causal)
+        found = attend(split_heads(queries, self.heads), keys, values, bias, causal=causal)
         return self.output(join_heads(found)), seen
 
 
