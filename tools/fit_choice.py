@@ -1,7 +1,7 @@
 """Fit how the caption of a photo is chosen (`sightline.grounding.choice.Choice`, and `Bundle.fit`).
 
     python tools/fit_choice.py --data DATA [--coco-images DATA/coco/images] [--photos 2000] [--flickr 600]
-        [--model FILE] [--beam 3] [--cost 20] [--out choice.json] [--json]
+        [--model FILE] [--beam 5] [--cost 20] [--out choice.json] [--json]
 
 DATA holds `coco/` (captions_val2014.json.gz, karpathy_val.txt.gz, and boxes of a detector, pseudo_boxes.jsonl.gz) and
 `flickr8k/`. Photos are the first of Karpathy's val split, by id, and of Flickr8k's dev split. Every beam is searched
@@ -293,7 +293,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     asked = parser(__doc__, 2000)
     asked.add_argument("--coco-images", type=Path, help="by default DATA/coco/images")
     asked.add_argument("--flickr", type=int, default=600, help="dev photos of Flickr8k")
-    asked.add_argument("--beam", type=int, default=3)
+    asked.add_argument("--beam", type=int, default=5)
     asked.add_argument("--cost", type=float, default=20.0)
     options = asked.parse_args(argv)
     pipeline = load(options.model, options.device)

@@ -153,18 +153,18 @@ class Pipeline:
 
     @overload
     def caption(
-        self, photos: list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 3, rules: Rules | None = None
+        self, photos: list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 5, rules: Rules | None = None
     ) -> list[PhotoCaption]: ...
     @overload
     def caption(
-        self, photos: Source | Photo, *, length: Length = "normal", beam: int = 3, rules: Rules | None = None
+        self, photos: Source | Photo, *, length: Length = "normal", beam: int = 5, rules: Rules | None = None
     ) -> PhotoCaption: ...
     def caption(
         self,
         photos: P | list[P] | tuple[P, ...],
         *,
         length: Length = "normal",
-        beam: int = 3,
+        beam: int = 5,
         rules: Rules | None = None,
     ) -> PhotoCaption | list[PhotoCaption]:
         """The caption of one photo, or those of a list in its order.
@@ -196,7 +196,7 @@ class Pipeline:
         *,
         batch: int = BATCH,
         length: Length = "normal",
-        beam: int = 3,
+        beam: int = 5,
         rules: Rules | None = None,
         bad: Callable[[SightlineError], None] | None = None,
         progress: Progress = iter,
@@ -230,7 +230,7 @@ class Pipeline:
     def caption_photos(
         self,
         photos: Sequence[Photo],
-        beam: int = 3,
+        beam: int = 5,
         rules: Rules | None = None,
         scenes: SceneBatch | None = None,  # of the photos, where they were looked at
         images: Embedding | None = None,  # what the matcher makes of them, where that is known
@@ -266,7 +266,7 @@ class Pipeline:
     def choose_captions(
         self,
         scenes: SceneBatch,
-        beam: int = 3,
+        beam: int = 5,
         rules: Rules | None = None,
         images: Embedding | None = None,
         pixels: Sequence[Pixels] = (),
@@ -333,7 +333,7 @@ class Pipeline:
         paths: Iterable[PathLike],
         *,
         length: Length = "normal",
-        beam: int = 3,
+        beam: int = 5,
         rules: Rules | None = None,
         contrast: Contrast | None = None,
         bad: Callable[[SightlineError], None] | None = None,
@@ -356,12 +356,12 @@ class Pipeline:
 
     @overload
     def __call__(
-        self, images: list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 3
+        self, images: list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 5
     ) -> list[list[dict[str, str]]]: ...
     @overload
-    def __call__(self, images: Source | Photo, *, length: Length = "normal", beam: int = 3) -> list[dict[str, str]]: ...
+    def __call__(self, images: Source | Photo, *, length: Length = "normal", beam: int = 5) -> list[dict[str, str]]: ...
     def __call__(
-        self, images: P | list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 3
+        self, images: P | list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 5
     ) -> list[dict[str, str]] | list[list[dict[str, str]]]:
         """Captions in the form of a `transformers` pipeline for image-to-text, so that one can stand in for the other.
 

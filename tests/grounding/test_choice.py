@@ -16,7 +16,9 @@ from sightline.grounding.calibration import SupportModel, features
 from sightline.grounding.choice import (
     BETTER,
     IMPROBABLE,
+    PHRASE,
     UNLIKELY,
+    WORD,
     Candidate,
     CaptionChooser,
     Choice,
@@ -55,11 +57,19 @@ def everything(pipeline, photos=PHOTOS[:3], rules=SHORT):
     return EncodedPhotos(memory, pipeline._grounder.photo_evidence(scenes)), decoded
 
 
-def test_the_score_is_likelihood_plus_fit_less_doubt():
+def test_the_score_is_likelihood_plus_fit_less_doubt_plus_what_words_are_worth():
     one = candidate("dog cat", (0.9, 0.25), score=-3.0, cosine=0.4)
-    assert one.total(fit=10.0, doubt=2.0) == pytest.approx(-3.0 + 10 * 0.4 - 2 * (0.1 + 0.75))
+    words = WORD * (2 - PHRASE * (0.1 + 0.75))
+    assert one.total(fit=10.0, doubt=2.0) == pytest.approx(-3.0 + 10 * 0.4 - 2 * (0.1 + 0.75) + words)
     assert replace(one, cosine=math.nan).total(10.0, 0.0) == -3.0
     assert (one.least, candidate("").least) == (0.25, 1.0)
+
+
+def test_words_that_are_there_are_worth_a_little_likelihood():
+    short, there = candidate("a dog", (0.95,), score=-1.0), candidate("a dog on the grass", (0.95, 0.95), score=-2.0)
+    doubted = candidate("a dog on the grass", (0.95, 0.3), score=-2.0)
+    assert there.total(30.0, 4.0) > short.total(30.0, 4.0) > doubted.total(30.0, 4.0)
+    assert there.total(30.0, 0.0) < short.total(30.0, 0.0)  # where nothing was fitted, by likelihood and fit alone
 
 
 @torch.no_grad()

@@ -60,6 +60,7 @@ def test_numbers_and_groups_have_plurals_after_them(text, expected):
         ("a statue of an armor", "a statue of armor"),
         ("a ladles on a table", "a ladle on a table"),
         ("a snake on a dirt ground", "a snake on the dirt ground"),
+        ("a boat on the side of a water", "a boat on the side of the water"),
         ("a pair of scissors", "a pair of scissors"),
         ("a sports car on a road", "a sports car on a road"),
         ("a glasses case", "a glasses case"),

@@ -36,7 +36,7 @@ def caption(
     style: ModelFile = None,
     force: bool = False,
     show: bool = False,
-    beam: int = 3,
+    beam: int = 5,
     model: ModelFile = None,
     device: str = "auto",
     threads: int | None = None,

@@ -66,7 +66,7 @@ class EmbedWork(PipelineWork):
 class CaptionWork(PipelineWork):
     """Photos to captions; beam, length and `must_include` are the options of `sightline caption`."""
 
-    beam: int = 3
+    beam: int = 5
     length: str = "normal"
     must_include: tuple[str, ...] = ()
 

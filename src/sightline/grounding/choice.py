@@ -3,9 +3,11 @@
 The score of a caption is
 
     log p(caption | photo) + fit · cosine(caption, photo) − doubt · Σ over its nouns of (1 − support)
+        + WORD · (its words − PHRASE · Σ over its nouns of (1 − support))
 
 with the matcher's cosine, and with a support (`SupportModel`) of which the captioner itself is no part: it is always
-sure of what it says. Candidates are the captions of the beam. Where the best has a noun of little support, there are
+sure of what it says. The last term makes up for each word costing likelihood, but for words that come with a noun
+which is not there. Candidates are the captions of the beam. Where the best has a noun of little support, there are
 more: its own beginnings, which say less, and a second beam in which words cost what they are doubted. At last, a noun
 may give its place to the name of a concept that is surer than it, or to a word for its kind: "an animal"; a landscape
 is said without the animals and things that nothing supports: "a view of a lake"; and no caption ends in what nothing
@@ -53,6 +55,10 @@ from sightline.text.lemmas import lemma
 from sightline.vision.concept_names import class_names, imagenet_chains
 from sightline.vision.photo_colours import colour_spread
 
+# What a word is worth, in nats, and how many words come with a noun ("on a table"), which are worth nothing where it is
+# not there. On 1,000 of COCO's val photos and 500 of Flickr8k's dev photos, beams of 5 have a CIDEr-D of 115.5 and 53.5
+# with it and 114.4 and 53.3 without (of 3: 114.5, 50.9 and 113.6, 51.0), at as few captions with unsupported nouns.
+WORD, PHRASE = 0.5, 3.0
 DEAR = 8.0  # what a word costs in a second beam that is not supported at all, in nats
 SURE = 0.35  # a concept of the whole photo takes the place of a noun from this score on
 SURE_THING = 0.5  # the same, if it is no animal
@@ -116,7 +122,9 @@ class Candidate:
 
     def total(self, fit: float, doubt: float) -> float:
         fitting = 0.0 if math.isnan(self.cosine) else fit * self.cosine
-        return self.score + fitting - doubt * sum(1 - support for support in self.support)
+        missing = sum(1 - support for support in self.support)
+        said = WORD * (len(self.words) - PHRASE * missing) if doubt else 0.0  # without a fit, support tells nothing
+        return self.score + fitting - doubt * missing + said
 
     @property
     def least(self) -> float:

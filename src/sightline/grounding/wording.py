@@ -114,6 +114,8 @@ def with_noun(words: Words, at: int, name: str) -> Words:
     'a brown owl in a tree'
     >>> " ".join(with_noun(tuple("a pair of scissors on a rock".split()), 3, "snake"))
     'a snake on a rock'
+    >>> " ".join(with_noun(tuple("a man talking on a cell phone".split()), 6, "tripod"))
+    'a man holding a tripod'
     """
     (tags,) = noun_tags([words])
     first = at
@@ -125,7 +127,10 @@ def with_noun(words: Words, at: int, name: str) -> Words:
         plural, name = False, name if plural else f"pair of {name}"
     if first >= 3 and words[first - 3 : first] == ("a", "pair", "of"):
         first, plural = first - 2, False
-    new = (*words[:first], *kept, *(plural_of(name) if plural else name).split(), *words[at + 1 :])
+    before = words[:first]
+    if before[-3:-1] == ("talking", "on") and not name.endswith("phone"):
+        before = (*before[:-3], "holding", before[-1])
+    new = (*before, *kept, *(plural_of(name) if plural else name).split(), *words[at + 1 :])
     return tuple(with_right_articles(new))
 
 
@@ -339,7 +344,7 @@ def _rest_of_names() -> dict[str, Words]:
 
 
 def with_articles(words: Words, tags: Sequence[str]) -> Words:
-    """A caption without "a scissors", "a clothing", "a ladles", "a flowers" and "a ground"."""
+    """A caption without "a scissors", "a clothing", "a ladles", "a flowers", "a ground" and "a water"."""
     changed = list(words)
     for article, head in reversed(_phrases(words, tags)):
         noun = words[head]
@@ -347,7 +352,7 @@ def with_articles(words: Words, tags: Sequence[str]) -> Words:
             changed[article : article + 1] = ("a", "pair", "of")
         elif noun in UNCOUNTED:
             del changed[article]
-        elif noun == "ground":
+        elif noun in ("ground", "water"):
             changed[article] = "the"
         elif tags[head] in PLURAL and usual_kind(noun) in ("animal", "artifact", "plant"):
             changed[head] = lemma(noun, "n")

@@ -105,7 +105,7 @@ class CaptionRequest(RequestBody):
     """Photos to be captioned."""
 
     photos: list[Upload] = Field(min_length=1)
-    beam: Whole = Field(3, ge=1, le=10, description="Hypotheses that are followed at once; 1 is fastest.")
+    beam: Whole = Field(5, ge=1, le=10, description="Hypotheses that are followed at once; 1 is fastest.")
     length: Length = Field(
         "normal", description=f"short, normal, long, or the most words, {LEAST_WORDS} to {MOST_WORDS}."
     )

@@ -332,7 +332,7 @@ def _rules(request: CaptionRequest, captioner: Reader[Captioner]) -> Rules | Non
     phrases = phrases_of(request.must_include)
     if phrases and request.beam == 1:
         what = "`must_include` can only be kept with a beam, which looks ahead"
-        raise Refusal(409, what, "ask for a beam of 3 or more")
+        raise Refusal(409, what, "ask for a beam of 2 or more")
     rules, vocabulary = rules_of(str(request.length), phrases), captioner.vocabulary
     try:
         plain, names = split_rules(rules, vocabulary)
