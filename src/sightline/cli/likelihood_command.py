@@ -61,7 +61,6 @@ def _read(photo: str, model: Path | None, features: Path | None, device: str) ->
     """The captioner with its vocabulary, and the scene of the photo: from features, or from the photo itself."""
     import torch
 
-    from sightline.batch import SceneBatch
     from sightline.checkpoint.checkpoint_file import kind_of_file
     from sightline.checkpoint.model_checkpoint import load as load_checkpoint
     from sightline.data.image_list import match_photos
@@ -69,8 +68,10 @@ def _read(photo: str, model: Path | None, features: Path | None, device: str) ->
     from sightline.devices import choose_device
     from sightline.models.end_to_end import EndToEnd, Reader
     from sightline.pipeline import load
+    from sightline.training.data import needs_of
     from sightline.training.features import open_scenes
     from sightline.training.objective import refuse_other_vision
+    from sightline.training.tensor_tables import collate
 
     path = None if model is None else model_file(model)
     if features is None:
@@ -80,14 +81,14 @@ def _read(photo: str, model: Path | None, features: Path | None, device: str) ->
         return replace(pipeline.bundle.captioner, model=pipeline.captioner), scenes
     fix = "leave --features out, and give the photo's file"
     looks_itself = ConfigError("this model looks at photos itself", where=path, fix=fix)
-    if path is None or kind_of_file(path) != "checkpoint":  # it may copy names, which no store holds
+    if path is None or kind_of_file(path) != "checkpoint":
         raise looks_itself
     checkpoint = load_checkpoint(path, choose_device(device))
     captioner = checkpoint.captioner(path)
     if isinstance(captioner, EndToEnd):
         raise looks_itself
     reader = Reader(captioner, checkpoint.vocabulary, checkpoint.text_rule)
-    needs, kind, source = reader.model.needs, reader.model.config.kind, open_scenes(features)
+    needs, kind, source = needs_of(reader.model.config), reader.model.config.kind, open_scenes(features)
     ids, asked = source.ids(), Path(photo)
     id = next((id for id in (photo, asked.name, asked.stem) if id in set(ids)), None)
     id = id or match_photos([CaptionedPhoto(photo)], map(CaptionedPhoto, ids)).get(photo)
@@ -97,7 +98,7 @@ def _read(photo: str, model: Path | None, features: Path | None, device: str) ->
     scene = source[id]
     with about(features):
         refuse_other_vision(kind, checkpoint.fingerprint, scene.fingerprint)
-    return reader, SceneBatch.collate([scene], reader.vocabulary, needs, by=kind)
+    return reader, collate([scene], reader.vocabulary, needs, by=kind)
 
 
 def _steps(result: Likelihood) -> list[tuple[str, float | None]]:

@@ -143,9 +143,11 @@ class Pool:
         return self.texts, torch.from_numpy(self.first)
 
 
-def collate(scenes: Sequence[Scene], vocabulary: Vocabulary | None, needs: Sequence[str]) -> SceneBatch:
+def collate(
+    scenes: Sequence[Scene], vocabulary: Vocabulary | None, needs: Sequence[str], by: str = "this model"
+) -> SceneBatch:
     """`SceneBatch.collate`; where a model needs `names`, they are read from concepts, and a scene may have none."""
-    batch = SceneBatch.collate(scenes, vocabulary, [part for part in needs if part != "names"])
+    batch = SceneBatch.collate(scenes, vocabulary, [part for part in needs if part != "names"], by)
     names: dict[str, Any] = stored_names(scenes) if "names" in needs else {}
     return replace(batch, **names)
 
