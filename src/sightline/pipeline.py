@@ -75,6 +75,7 @@ BATCH_ON_GPU = 64  # the same, to index them on an accelerator
 FEW_PHOTOS = 2
 GRID_POOLS = (1, 2)  # sides of the squares of grid cells that features are means of: of `extract`, and of `train`
 SILENT = "the model says nothing about it; train it for longer"  # of one that ends captions before they begin
+BEAM = 5  # hypotheses that are followed at once: captions of 3 are worse, those of 8 no better
 WIDE_BEAM = 10  # hypotheses, at least, where captions have little room: whole sentences are rare among the first few
 
 
@@ -153,18 +154,23 @@ class Pipeline:
 
     @overload
     def caption(
-        self, photos: list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 5, rules: Rules | None = None
+        self,
+        photos: list[P] | tuple[P, ...],
+        *,
+        length: Length = "normal",
+        beam: int = BEAM,
+        rules: Rules | None = None,
     ) -> list[PhotoCaption]: ...
     @overload
     def caption(
-        self, photos: Source | Photo, *, length: Length = "normal", beam: int = 5, rules: Rules | None = None
+        self, photos: Source | Photo, *, length: Length = "normal", beam: int = BEAM, rules: Rules | None = None
     ) -> PhotoCaption: ...
     def caption(
         self,
         photos: P | list[P] | tuple[P, ...],
         *,
         length: Length = "normal",
-        beam: int = 5,
+        beam: int = BEAM,
         rules: Rules | None = None,
     ) -> PhotoCaption | list[PhotoCaption]:
         """The caption of one photo, or those of a list in its order.
@@ -196,7 +202,7 @@ class Pipeline:
         *,
         batch: int = BATCH,
         length: Length = "normal",
-        beam: int = 5,
+        beam: int = BEAM,
         rules: Rules | None = None,
         bad: Callable[[SightlineError], None] | None = None,
         progress: Progress = iter,
@@ -230,7 +236,7 @@ class Pipeline:
     def caption_photos(
         self,
         photos: Sequence[Photo],
-        beam: int = 5,
+        beam: int = BEAM,
         rules: Rules | None = None,
         scenes: SceneBatch | None = None,  # of the photos, where they were looked at
         images: Embedding | None = None,  # what the matcher makes of them, where that is known
@@ -266,7 +272,7 @@ class Pipeline:
     def choose_captions(
         self,
         scenes: SceneBatch,
-        beam: int = 5,
+        beam: int = BEAM,
         rules: Rules | None = None,
         images: Embedding | None = None,
         pixels: Sequence[Pixels] = (),
@@ -333,7 +339,7 @@ class Pipeline:
         paths: Iterable[PathLike],
         *,
         length: Length = "normal",
-        beam: int = 5,
+        beam: int = BEAM,
         rules: Rules | None = None,
         contrast: Contrast | None = None,
         bad: Callable[[SightlineError], None] | None = None,
@@ -356,12 +362,14 @@ class Pipeline:
 
     @overload
     def __call__(
-        self, images: list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 5
+        self, images: list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = BEAM
     ) -> list[list[dict[str, str]]]: ...
     @overload
-    def __call__(self, images: Source | Photo, *, length: Length = "normal", beam: int = 5) -> list[dict[str, str]]: ...
     def __call__(
-        self, images: P | list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = 5
+        self, images: Source | Photo, *, length: Length = "normal", beam: int = BEAM
+    ) -> list[dict[str, str]]: ...
+    def __call__(
+        self, images: P | list[P] | tuple[P, ...], *, length: Length = "normal", beam: int = BEAM
     ) -> list[dict[str, str]] | list[list[dict[str, str]]]:
         """Captions in the form of a `transformers` pipeline for image-to-text, so that one can stand in for the other.
 

@@ -65,8 +65,12 @@ def test_names_are_said_where_copied_words_count_more(tool, tmp_path, monkeypatc
     monkeypatch.setenv("SIGHTLINE_DATA", str(tmp_path))
     tool.main([str(tmp_path / "run"), "--copying", "-100", "100"])
     _, _, without, with_copies, *_ = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
-    assert without[:2] == ["| -100", "0.0"]
-    assert with_copies[:2] == ["| 100", "100.0"]  # each photo's own name, and no other's
+    assert without[:3] == ["| -100", "–", "0.0"]
+    assert with_copies[:3] == ["| 100", "–", "100.0"]  # each photo's own name, and no other's
+    tool.main([str(tmp_path / "run"), "--copying", "-100", "--include", "0.8", "0.95"])
+    _, _, sure, unsure, *_ = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
+    assert (sure[1], float(sure[2]) > 60) == ("0.8", True)  # a random model may say the other object, too
+    assert unsure[1:3] == ["0.95", "0.0"]  # the names have a score of 0.9
 
 
 def test_a_captioner_that_copies_nothing_is_refused(tool, tmp_path):

@@ -80,7 +80,8 @@ def test_only_things_have_boxes_and_two_things_have_two(pipeline, name, sentence
 def test_captions_with_little_room_are_whole(pipeline, length):
     for said in pipeline.caption(sorted(EXAMPLES.glob("*.jpg")), rules=rules_of(length)):
         assert 2 <= len(said) <= word_limits(length)[1]
-        assert Tagger.default().tag(said.words)[-1] in {"NN", "NNS", "PRP"}
+        whole = said.words[-2:] == ("each", "other") or Tagger.default().tag(said.words)[-1] in {"NN", "NNS", "PRP"}
+        assert whole, said.text
         assert said.words[-1] not in ("front", "top", "next", "group", "pair")
 
 

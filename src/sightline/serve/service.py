@@ -29,7 +29,7 @@ from sightline.jobs.job import MOST_WORKERS
 from sightline.models.captioner import Captioner
 from sightline.models.end_to_end import Reader
 from sightline.photo import Photo
-from sightline.pipeline import Pipeline
+from sightline.pipeline import BEAM, Pipeline
 from sightline.scene import Array
 from sightline.search.query import Hit, PhotoIndex, unknown_words
 from sightline.serve.limits import Limits, Refusal
@@ -149,7 +149,7 @@ class Service:
             (answer,) = await self._run("search", self._search_many, [(request, photo)], status=409)
             sentence = request.text or ""
             if photo is not None and not sentence:
-                ((caption, _),) = await self._caption([photo], self.pipeline, 3, None, 0)
+                ((caption, _),) = await self._caption([photo], self.pipeline, BEAM, None, 0)
                 sentence = caption.text
             ids = [self.found_photos.add(hit.path, name) for hit, name in answer]
             found = zip(ids, answer, strict=True)
