@@ -103,7 +103,7 @@ def attend(
     """What queries (B, h, m, d_h) find: the values (B, h, n, d_h), each weighed by the softmax of its key's product.
 
     A boolean `mask` is True where a query sees a key, another one is added to the products; `causal` hides later keys.
-    This is PyTorch's own, but where gradients in bfloat16 are wanted on a CPU: there it takes three to five
+    This is PyTorch's own, but where gradients in bfloat16 are wanted on a CPU: there it takes three to seven
     times as long as the plain form (`benchmarks/attention_gradients.py`).
     """
     plain = queries.dtype == torch.bfloat16 and queries.device.type == "cpu" and torch.is_grad_enabled()
