@@ -6,7 +6,8 @@ RUN is a folder of `sightline reproduce` with a captioner that copies names (`sc
 `held-out-features` of default/captioner; its data lies below the folder that SIGHTLINE_DATA names. Each number is added
 to the score of every copied word, as `tools/finish_default.py --copying` does. With --include, where the surest name of
 one of the objects has that score or more, a caption that does not say it gives way to one that must: the best of a beam
-of 5 with that word (constrained beam search, Anderson et al. 2017). Choose both on val, and measure on test once.
+of 5 with that word (constrained beam search, Anderson et al. 2017), so that decoding is told which words are held out.
+Choose both on val, and measure on test once.
 """
 
 from __future__ import annotations
