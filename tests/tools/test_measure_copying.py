@@ -23,7 +23,7 @@ TOOLS = Path(__file__).parents[2] / "tools"
 SIZES = {"region_width": 4, "grid_width": 4, "hidden_size": 12, "layers": 1, "encoder_layers": 1}
 RECIPE = """base:
   model: {kind: scene-trans, region_width: 4, grid_width: 4, hidden_size: 12, concepts: %d, copy: true}
-  data: {captions: captions.json, splits: {val: val.txt}, features: store, novel: true}
+  data: {captions: captions.json, splits: {train: train.txt, val: val.txt}, features: store, novel: false}
   stages: {}
   evaluate: {strategy: {kind: greedy}, rules: {max_words: 3}}
 """
@@ -51,14 +51,15 @@ def saved(run: Path, *, copies: bool) -> None:
 
 
 def test_names_are_said_where_copied_words_count_more(tool, tmp_path, monkeypatch, capsys):
-    people = {"1.jpg": "a bus", "2.jpg": "a pizza"}
+    people = {"1.jpg": "a bus", "2.jpg": "a pizza", "3.jpg": "a street"}
     images = [{"id": number, "file_name": name} for number, name in enumerate(people)]
     texts = [{"id": number, "image_id": number, "caption": text} for number, text in enumerate(people.values())]
     (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": texts}))
-    (tmp_path / "val.txt").write_text("\n".join(people) + "\n")
+    (tmp_path / "val.txt").write_text("1.jpg\n2.jpg\n")
+    (tmp_path / "train.txt").write_text("3.jpg\n")
     with FeatureStore.writer(tmp_path / "store", fingerprint="tiny", dtype="float32") as writer:
         for scene, (name, text) in zip(
-            sample_scenes(2, grid=np.ones((1, 4), np.float32), grid_shape=(1, 1)), people.items(), strict=True
+            sample_scenes(3, grid=np.ones((1, 4), np.float32), grid_shape=(1, 1)), people.items(), strict=True
         ):
             writer.add(replace(scene, id=name, fingerprint="tiny", concepts=(Concept(text.split()[1], 0.9),)))
     saved(tmp_path / "run", copies=True)
@@ -71,6 +72,10 @@ def test_names_are_said_where_copied_words_count_more(tool, tmp_path, monkeypatc
     _, _, sure, unsure, *_ = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
     assert (sure[1], float(sure[2]) > 60) == ("0.8", True)  # a random model may say the other object, too
     assert unsure[1:3] == ["0.95", "0.0"]  # the names have a score of 0.9
+    (tmp_path / "captions.json").write_text((tmp_path / "captions.json").read_text().replace("a street", "bus pizza"))
+    tool.main([str(tmp_path / "run"), "--copying", "-100", "--include", "0.8"])
+    left = capsys.readouterr().out.splitlines()[2].split(" | ")
+    assert left[1:3] == ["0.8", "0.0"]  # what training captions say is left to the captioner
 
 
 def test_a_captioner_that_copies_nothing_is_refused(tool, tmp_path):
